@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 COARSE = 8  # bits of a float32's 24 that a compressed number loses: it keeps almost five digits
-PACKED = 1500  # an array of more numbers is stored as compressed text: a third of the size
+PACKED = 500  # an array of more numbers is stored as compressed text: a third of the size, or less
 
 
 def packed(array: Any) -> Any:

@@ -173,7 +173,7 @@ def numbers(*shape):
 
 ARRAYS = {  # numbers, whether they are packed
     "many": (numbers(30, 2, 100), True),
-    "as many as stay readable": (numbers(1500), False),
+    "as many as stay readable": (numbers(500), False),
     "integers": (np.arange(6000).reshape(60, 100) + 2**30, True),
     "no int32": (np.arange(6000) + 2**40, False),
     "whole numbers that float32 does not have": (np.arange(6000.0) + 2**24, False),
