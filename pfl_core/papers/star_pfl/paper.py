@@ -50,7 +50,6 @@ PAPER = Paper(
             (3, "MiB sent until 95 %: percent below the baselines' mean > 0", "MiB sent until 95 %: percent saved"),
         )
         for task, data in (("axial", "MNIST"), ("sagital", "Fashion-MNIST"))
-        if number != 2 or task == "axial"  # runs of three values of α on MNIST alone
     )
     + (
         (
