@@ -43,8 +43,8 @@ HEADLINE_NOTE = (
 )
 FEW_SEEDS = {1: ", one seed", 2: ", two seeds"}
 CELLS_NOTE = (
-    "Lines join the printed number and the one here. [real]: fewer rounds or a smaller network, see the results page;\n"
-    "numbers of different presets cannot be compared with each other."
+    "Lines join the printed number and the one here. [real]: fewer rounds or a smaller network, see the results page.\n"
+    "Do not compare rows of different presets. Rows can also have different seeds; claims use those that both have."
 )
 
 
