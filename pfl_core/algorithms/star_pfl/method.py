@@ -134,9 +134,9 @@ class ClientSteps(StarPFLOptions):
         mask = fed.layout.mask(lambda f: self.train_mask_scope == "all" or "weight" in f.name)
         return mask[: fed.num_params].to(fed.theta0.device)
 
-    def checked(self, fed: Federation, entries: Entries, window: Window, active: Tensor) -> Entries:
-        """A client's entries after Check, for a round in which ``active`` [d] was trained and recorded."""
-        score, count = self.scored(entries, window, active)
+    def checked(self, fed: Federation, entries: Entries, window: Window, active: Tensor, t: int, k: int) -> Entries:
+        """Client k's entries after Check, for round t, in which ``active`` [d] was trained and recorded."""
+        score, count = self.scored(fed, entries, window, active, t, k)
         scored = replace(entries, score=score, count=count)
         return check(scored, active, self.check_rule(self.rules(fed)[1]), self.interval_halving, self.thaw)
 
@@ -151,6 +151,7 @@ class ClientSteps(StarPFLOptions):
         "local_only": {"threshold_global": None},
         "global_only": {"threshold_local": None},
         "never_thawed": {"thaw": False},
+        "random_entries": {"freeze": "random"},
         "inclusive": {"threshold_rule": "inclusive"},
         "full_history": {"min_history": "full"},
         "skip_zeros": {"zero_update_policy": "skip"},
@@ -201,7 +202,7 @@ class StarPFL(ClientSteps):
             watch = partial(probe.after_epoch, chunk) if self.probe_epochs else None
             out = self.train(fed, state.shared, chunk, masks, windows, t, watch)
             for theta_k, k, mask, window, p in zip(out.theta, chunk.tolist(), masks, windows, share[rows], strict=True):
-                entries = self.checked(fed, state.clients[k], window, mask)
+                entries = self.checked(fed, state.clients[k], window, mask, t, k)
                 after.append((entries, window))
                 sent = active & (mask if self.upload_mask_timing == "before_check" else entries.active)
                 weight = 1.0 if self.masked_aggregation == "active_mean" else p
@@ -214,7 +215,7 @@ class StarPFL(ClientSteps):
         # The mean is used for batch-norm statistics only; parameters are averaged in ``collected``.
         mean, notes = fed.average(local, clients, client_weight(fed, clients, self.buffer_aggregation))
         update = collected.total if self.masked_aggregation == "zero_fill" else collected.mean()
-        new = self.serve(state, active, update, mean[fed.num_params :], server_rule)
+        new = self.serve(fed, state, active, update, mean[fed.num_params :], server_rule, t)
         new = replace(
             new,
             clients=put(state.clients, clients, [entries for entries, _ in after]),
@@ -238,13 +239,20 @@ class StarPFL(ClientSteps):
         }
 
     def serve(
-        self, state: StarState, active: Tensor, update: Tensor, statistics: Tensor, rule: StabilityRule
+        self,
+        fed: Federation,
+        state: StarState,
+        active: Tensor,
+        update: Tensor,
+        statistics: Tensor,
+        rule: StabilityRule,
+        t: int,
     ) -> StarState:
-        """Server step: add ``update`` [d] where ``active``, record it, and apply Check."""
+        """Server step of round t: add ``update`` [d] where ``active``, record it, and apply Check."""
         params = state.shared[: len(update)]
         window = state.window.clone()
         self.record_(window, update, active)
-        score, count = self.scored(state.server, window, active)
+        score, count = self.scored(fed, state.server, window, active, t)
         entries = replace(state.server, score=score, count=count)
         return replace(
             state,

@@ -38,6 +38,7 @@ from pfl_core.algorithms.star_pfl.masks import (
 )
 from pfl_core.federation import Federation
 from pfl_core.options import Fraction, NonNegativeInt, PositiveInt
+from pfl_core.seeding import shuffled
 from pfl_core.training import Training
 
 NOISE = {  # reading -> side -> frozen share
@@ -78,6 +79,7 @@ class StarPFLOptions(Algorithm):
     stability_measure: Literal["window", "ema"] = "window"  # "ema": APF's moving averages instead of windows
     ema_decay: Fraction = 0.99  # decay of the moving averages; value of APF's code
     thaw: bool = True  # not in the paper: False is an ablation in which frozen entries stay frozen
+    freeze: Literal["stable", "random"] = "stable"  # not in the paper: "random" is a control, see ``scored``
     probe: NonNegativeInt = 0  # number of entries recorded for the stability traces (``probe.py``); results unchanged
     probe_epochs: bool = False  # also record their values in client 0 after each local epoch; results unchanged
 
@@ -139,9 +141,18 @@ class StarPFLOptions(Algorithm):
         else:
             average_(window, update, where, self.ema_decay)
 
-    def scored(self, entries: Entries, window: Window, active: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores and counts [d] after a round. Entries that were not ``active`` keep their score."""
+    def scored(
+        self, fed: Federation, entries: Entries, window: Window, active: Tensor, *key: int
+    ) -> tuple[Tensor, Tensor]:
+        """Scores and counts [d] after a round. Entries that were not ``active`` keep their score.
+
+        With ``freeze="random"`` the new scores change places at random, by ``key``: those of the probing entries among
+        themselves, and those of the others. As many entries freeze now, or stay frozen, but which ones is chance.
+        """
         new_score = stability(window) if self.stability_measure == "window" else average_stability(window)
+        if self.freeze == "random":
+            for side, group in enumerate((active & entries.probe, active & ~entries.probe)):
+                new_score[group] = shuffled(new_score[group], fed.seed, "scores", side, *key)
         return overwrite_(entries.score.clone(), active, new_score), window.count
 
     def mechanism(self, series: Mapping[str, np.ndarray], rounds: int, training: Training) -> list[MechanismCheck]:

@@ -6,6 +6,7 @@ import torch
 
 from pfl_core import methods
 from pfl_core.algorithm import build
+from pfl_core.algorithms.star_pfl.masks import measure
 from pfl_core.algorithms.star_pfl.method import StarPFL
 from tests.algorithms.star_pfl.plain import EAGER, PARTS, SHORT, fed_of, masks_of, steps
 from tests.helpers import federation, mlp
@@ -47,6 +48,28 @@ def test_moving_averages_follow_the_servers_updates():
         update = after.shared - before.shared
         net, path = 0.75 * net + 0.25 * update, 0.75 * path + 0.25 * update.abs()
         torch.testing.assert_close(after.server.score, net.abs() / path.where(path > 0, 1), rtol=1e-6, atol=1e-6)
+
+
+def test_the_control_gives_a_rounds_scores_to_other_entries():
+    """From the same state both train alike: the same scores change places, so as many freeze, but not the same ones."""
+    fed = fed_of("mlp", dtype=F64)
+    control, drawn = StarPFL(**EAGER, **SHORT, freeze="random"), set()
+    plain, (server, client) = replace(control, freeze="stable"), control.rules(fed)
+    for t, (before, after, _, clients) in enumerate(steps(control, fed)):
+        wanted, _ = plain.round(fed, before, torch.tensor(clients), t)
+        assert torch.equal(wanted.shared, after.shared)
+        pairs = [(before.server, wanted.server, after.server, server)]
+        pairs += [(before.clients[k], wanted.clients[k], after.clients[k], client) for k in clients]
+        for old, paper, mine, rule in pairs:
+            active = measure(old, rule)
+            assert torch.equal(old.score[~active], mine.score[~active])
+            for group in (active & old.probe, active & ~old.probe):
+                assert torch.equal(paper.score[group].sort().values, mine.score[group].sort().values)
+            now = [(~measure(entries, rule) & active) for entries in (paper, mine)]
+            assert now[0].sum() == now[1].sum()
+            drawn.add(tuple(now[1].tolist()))
+            assert not 20 < now[0].sum() < active.sum() - 20 or not torch.equal(*now)
+    assert len(drawn) > 20, "a draw for each round and each client"
 
 
 def test_default_settings_and_readings():
