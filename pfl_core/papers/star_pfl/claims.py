@@ -157,3 +157,10 @@ def more_than_noise(r: Pick) -> Iterator[Effect]:
     for side, part in {"clients": "local", "server": "global"}.items():  # of the entries that ever moved
         excess = r(metric=f"cancelled_{part}") - r(metric=f"chance_{part}")
         yield excess.named(f"{side}: percent frozen − percent frozen on noise") > 0
+
+
+@claim(13, "not in the paper", on=TASKS, option=tuple(POINTS))
+def the_choice_matters(r: Pick, point: str) -> Iterator[Effect]:
+    """Not in the paper: which parameters are frozen matters. Star-PFL is more accurate than a control that freezes as
+    many, chosen at random."""
+    yield (star(r, POINTS[point]) - star(r, POINTS[point], freeze="random")).named("stable − random entries frozen") > 0

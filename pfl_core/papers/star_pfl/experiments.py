@@ -20,11 +20,13 @@ LIKENESS = "star_pfl_likeness"  # records the scores of Figure 2; trains as FedA
 ALPHAS = (0.01, 0.1, 1.0)
 TASKS = ("axial", "sagital")
 WITHOUT = {"threshold_global": None, "threshold_local": None}  # claim 9: nothing is ever frozen
-PARTS: Options = {  # the method without one of its parts
+PARTS: Options = {  # the method without one of its parts, or with chance in its place
     "no mask": WITHOUT,
     "local mask alone": {"threshold_global": None},
     "global mask alone": {"threshold_local": None},
     "never thawed": {"thaw": False},
+    "random entries": {"freeze": "random"},
+    "never thawed, random entries": {"thaw": False, "freeze": "random"},
 }
 READINGS: Options = {  # ambiguities of the paper, one at a time (notebooks/star_pfl/README.md), and the released code
     "A3 inclusive threshold": {"threshold_rule": "inclusive"},
@@ -101,12 +103,13 @@ def options(preset: str) -> Options:
 def ablations(preset: str, overrides: Overrides) -> Groups:
     """Star-PFL without one part, or in another reading (α = 0.1), with Local and FedAvg for comparison.
 
-    At preset real, readings run with the first seed only.
+    Readings run on one task. At preset real, they run with the first seed only.
 
     A7 makes no difference where a round has at least as many epochs as a window, so it is run with one local epoch.
     """
     parts: Options = {"Star-PFL": {}} | PARTS
-    yield Group("axial", [*(("star_pfl", option) for option in parts.values()), ("local", {}), ("fedavg", {})])
+    for name in tasks(preset):
+        yield Group(name, [*(("star_pfl", option) for option in parts.values()), ("local", {}), ("fedavg", {})])
     readings = [("star_pfl", option) for name, option in options(preset).items() if name not in parts]
     scopes = [("star_pfl", option) for option in SCOPES.values()]
     few = preset == "real"

@@ -58,6 +58,11 @@ def probes(trained, merged):
     return by_part(plain, never_thawed=frozen)
 
 
+def choice(trained, merged):
+    """How much more accurate the stable entries are than random ones, by the point of scoring."""
+    return by_part({TRAINED: 80 + trained, MERGED: 80 + merged}, random_entries={TRAINED: 80, MERGED: 80})
+
+
 def local_training(gain, of_mask):
     plain = {"local_gain": gain, TRAINED: 80}
     return by_part(no_mask=plain, local_mask_alone={TRAINED: 80 + of_mask})
@@ -146,6 +151,12 @@ CASES = {
         (REVERSED, cancelled(30, 0), {}),
         (REPRODUCED, cancelled(30, 30), {"inert": 1.0}),  # the claim asks whether the mechanism acts
     ],
+    13: [
+        (REPRODUCED, choice(2, -2), {}),  # one scoring point is enough
+        (REPRODUCED, choice(2, 2), {"inert": 1.0}),  # asked of what was frozen, whether or not scores have settled
+        (NOT_FOUND, choice(0, 0), {}),
+        (REVERSED, choice(-2, -2), {}),
+    ],
 }
 
 
@@ -155,7 +166,7 @@ def test_printed_effects():
     assert printed(PAPER, 3) == {"axial": [40.96, 26.43], "sagital": [31.70, 10.11]}
     assert printed(PAPER, 5) == {"axial": [2.24, 1.34, 1.78], "sagital": [2.26, 1.74, 1.63]}
     assert printed(PAPER, 8) == {"axial": [-2.84, 0.55], "sagital": [-5.56, 1.32]}
-    assert all(not any(printed(PAPER, number).values()) for number in (6, 7, 9, 10, 11, 12))
+    assert all(not any(printed(PAPER, number).values()) for number in (6, 7, 9, 10, 11, 12, 13))
 
 
 def test_the_mechanism_is_removed_without_thresholds():

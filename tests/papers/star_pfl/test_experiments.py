@@ -8,6 +8,7 @@ from pfl_core.papers.star_pfl.experiments import (
     PARTS,
     READINGS,
     SCOPES,
+    TASKS,
     ablation_name,
     options,
 )
@@ -26,7 +27,16 @@ def test_ablations_cover_the_parts_and_the_open_questions_of_the_method_page():
     assert {name.split()[0] for name in READINGS | MORE_READINGS | SCOPES} >= {
         f"A{n}" for n in (3, 5, 7, 8, 12, 13, 16)
     }
-    assert {"local mask alone", "global mask alone", "no mask", "never thawed"} == set(PARTS)
+    chance = {"random entries", "never thawed, random entries"}
+    assert {"local mask alone", "global mask alone", "no mask", "never thawed"} | chance == set(PARTS)
+
+
+@pytest.mark.parametrize("preset", ["real", "paper"])
+def test_parts_are_left_out_on_both_tasks(preset):
+    specs = PAPER.specs("06_ablations", preset, [0])
+    of_task = {task: [ablation_name(spec) for spec in specs if spec.setting == task] for task in TASKS}
+    assert all(set(PARTS) <= set(names) for names in of_task.values())
+    assert len(of_task["sagital"]) == len(PARTS) + 3, "Star-PFL, Local and FedAvg; readings run on one task"
 
 
 def test_windows_of_one_round_are_run_with_one_local_epoch():
