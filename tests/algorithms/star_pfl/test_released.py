@@ -128,9 +128,7 @@ def mismatches(algorithm, local, model, rounds=ROUNDS):
 def served(algorithm, fed, state, active):
     """The server's entries after Check; the window already has the record of the round."""
     zeros = torch.zeros(fed.num_params, dtype=torch.float64)  # zeros are skipped, so nothing more is recorded
-    return algorithm.serve(
-        fed, state, active, zeros, fed.theta0[fed.num_params :], algorithm.rules(fed)[0], 0
-    ).server
+    return algorithm.serve(fed, state, active, zeros, fed.theta0[fed.num_params :], algorithm.rules(fed)[0], 0).server
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.1, 0.3])
