@@ -129,7 +129,7 @@ def freezing_is_free(r: Pick) -> Iterator[Effect]:
         yield (r(metric=metric) - r(metric=metric, **WITHOUT)).named(f"thresholds − nothing frozen, {point}") > -NO_LOSS
 
 
-@claim(10, "text", on=TASKS, option=tuple(POINTS), mechanism=True)
+@claim(10, "text", on=(*TASKS, SETTLED), option=tuple(POINTS), mechanism=True)
 def probing_matters(r: Pick, point: str) -> Iterator[Effect]:
     """Thawing frozen parameters for a probe now and then matters: Star-PFL is more accurate with probes than if frozen
     parameters stay frozen."""

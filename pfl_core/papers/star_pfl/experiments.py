@@ -107,8 +107,8 @@ def options(preset: str) -> Options:
 def ablations(preset: str, overrides: Overrides) -> Groups:
     """Star-PFL without one part, or in another reading (α = 0.1), with Local and FedAvg for comparison.
 
-    Readings run on one task. At preset real, they run with the first seed only, and the question of which entries are
-    frozen is also asked of runs that are long enough for the scores to settle.
+    Readings run on one task. At preset real, they run with the first seed only, and some parts also run until the
+    scores have settled.
 
     A7 makes no difference where a round has at least as many epochs as a window, so it is run with one local epoch.
     """
@@ -116,7 +116,7 @@ def ablations(preset: str, overrides: Overrides) -> Groups:
     for name in tasks(preset):
         yield Group(name, [*(("star_pfl", option) for option in parts.values()), ("local", {}), ("fedavg", {})])
     if preset == "real":
-        few_parts = [("star_pfl", parts[name]) for name in ("Star-PFL", "random entries", "no mask")]
+        few_parts = [("star_pfl", parts[name]) for name in ("Star-PFL", "random entries", "no mask", "never thawed")]
         yield Group("sagital", few_parts, SETTLED.partition(", ")[2], {"rounds": UNTIL_SETTLED})
     readings = [("star_pfl", option) for name, option in options(preset).items() if name not in parts]
     scopes = [("star_pfl", option) for option in SCOPES.values()]

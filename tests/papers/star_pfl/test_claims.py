@@ -4,7 +4,7 @@ import math
 
 from pfl_core.papers.star_pfl.claims import MERGED, SENT, TRAINED
 from pfl_core.papers.star_pfl.experiments import PARTS
-from pfl_core.papers.star_pfl.paper import PAPER, nothing_frozen
+from pfl_core.papers.star_pfl.paper import PAPER, removed
 from pfl_core.study.claims import NOT_FOUND, NOT_RUN, OPEN, REPRODUCED, REVERSED
 from tests.papers.invented_runs import printed
 
@@ -169,9 +169,11 @@ def test_printed_effects():
     assert all(not any(printed(PAPER, number).values()) for number in (6, 7, 9, 10, 11, 12, 13))
 
 
-def test_the_mechanism_is_removed_without_thresholds():
+def test_the_mechanism_is_removed_without_thresholds_or_probes():
+    assert removed({"changed": ["freeze", "thaw"], "thaw": False})
+    assert not removed({"changed": ["freeze"], "freeze": "random"})
     both = ["threshold_global", "threshold_local"]
-    assert nothing_frozen({"changed": both, "threshold_global": math.nan, "threshold_local": None})
-    assert not nothing_frozen({"changed": both, "threshold_global": 0.2, "threshold_local": 0.2})
-    assert not nothing_frozen({"changed": both[:1], "threshold_global": None, "threshold_local": 0.1})
-    assert not nothing_frozen({"changed": [], "threshold_global": 0.1, "threshold_local": 0.1})
+    assert removed({"changed": both, "threshold_global": math.nan, "threshold_local": None})
+    assert not removed({"changed": both, "threshold_global": 0.2, "threshold_local": 0.2})
+    assert not removed({"changed": both[:1], "threshold_global": None, "threshold_local": 0.1})
+    assert not removed({"changed": [], "threshold_global": 0.1, "threshold_local": 0.1})
