@@ -97,7 +97,8 @@ def paired(
         for name in rest:
             found = interval(part[name].dropna())
             rows.append((*group, name, found.mean, found.low, found.high, found.seeds))
-    table = pd.DataFrame(rows, columns=[*by, label, "lead", "low", "high", "seeds"]).query("seeds > 0")
+    numbers = {"lead": float, "low": float, "high": float, "seeds": int}
+    table = pd.DataFrame(rows, columns=[*by, label, *numbers]).astype(numbers).query("seeds > 0")
     if paper is None:
         return table.reset_index(drop=True)
     printed = paired(paper.assign(seed=0), leader, value, label=label, by=by)

@@ -72,6 +72,7 @@ def test_leads_are_paired_by_seed_within_each_group():
     assert 3 - low == pytest.approx(high - 3) and low == pytest.approx(3 - 12.706, abs=0.01)
     assert found.loc[1, ["low", "high"]].isna().all()
     assert paired(ROWS, "nobody", by=["where"]).empty
+    assert pd.concat([paired(ROWS[:0], "own"), found])["lead"].dtype == float, "plots need numbers"
 
 
 def test_a_run_whose_training_failed_has_no_lead():
