@@ -161,6 +161,6 @@ def more_than_noise(r: Pick) -> Iterator[Effect]:
 
 @claim(13, "not in the paper", on=(*TASKS, SETTLED), option=tuple(POINTS))
 def the_choice_matters(r: Pick, point: str) -> Iterator[Effect]:
-    """Not in the paper: which parameters are frozen matters. Star-PFL is more accurate than a control that freezes as
-    many, chosen at random."""
+    """Not in the paper: which parameters are frozen matters. Star-PFL is more accurate than a control that freezes
+    random ones."""
     yield (star(r, POINTS[point]) - star(r, POINTS[point], freeze="random")).named("stable − random entries frozen") > 0
